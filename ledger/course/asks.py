@@ -317,6 +317,11 @@ class DtypeAsk:
         ExactNumber(),
         "Of a format with scales, the largest magnitude in the value's block; the value's own where not given.",
     ] = None
+    tensor_largest: Annotated[
+        Fraction | None,
+        ExactNumber(),
+        "Of nvfp4, the largest magnitude in the tensor, whose fp32 scale is that over 6 x 448; 1 where not given.",
+    ] = None
 
 
 def lacks_code(name: str, value: Fraction) -> bool:
@@ -326,18 +331,23 @@ def lacks_code(name: str, value: Fraction) -> bool:
 
 def dtype_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
     """A value that the format has no code for, and a block whose largest magnitude is below the value."""
-    name, value, largest = values["name"], values.get("value"), values.get("largest")
+    name, value = values["name"], values.get("value")
     if value is not None and lacks_code(name, value):
         place = written.inner("value", written.node.fields["value"])
         yield fault_at(place, f" cannot be stored in {name}", "a value above zero: it has neither a sign nor a zero")
-    if largest is None:
-        return
-    place = written.inner("largest", written.node.fields["largest"])
-    if name not in SCALES:
-        with_scales = ", ".join(SCALES)
-        yield fault_at(place, f" has no effect: {name} has no scales", f"leave it out; {with_scales} have scales")
-    elif value is None or largest < abs(value) or not largest:
-        yield fault_at(place, " must be above zero, and no less than the magnitude of `value`", "leave it out")
+    for key in ("largest", "tensor_largest"):
+        if (largest := values.get(key)) is None:
+            continue
+        place = written.inner(key, written.node.fields[key])
+        scaled = tuple(SCALES) if key == "largest" else ("nvfp4",)
+        least = max(abs(value or 0), abs(values.get("largest") or 0) if key == "tensor_largest" else 0)
+        if name not in scaled:
+            lacks = f"{name} has no scales" if key == "largest" else f"{name} has no scale of a tensor"
+            have = f"{', '.join(scaled)} {'have scales' if key == 'largest' else 'has one'}"
+            yield fault_at(place, f" has no effect: {lacks}", f"leave it out; {have}")
+        elif value is None or largest < least or not largest:
+            above = "`value`" if key == "largest" else "`value` and `largest`"
+            yield fault_at(place, f" must be above zero, and no less than the magnitude of {above}", "leave it out")
 
 
 # --- state ---

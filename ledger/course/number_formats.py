@@ -22,12 +22,12 @@ def dtype(ask: DtypeAsk) -> AnswerContent:
     figures = [Figure("bytes", "bytes a value, scales included", size, "B each"), *format_figures(row)]
     if ask.value is None:
         return AnswerContent(tuple(figures), bits=form)
-    encoding = encoded(ask.name, ask.value, ask.largest)
+    encoding = encoded(ask.name, ask.value, ask.largest, ask.tensor_largest)
     meaning = meaning_of(encoding)
     rows = [(part, text, said) for (part, text), said in zip(encoding.parts, meaning.parts, strict=True)]
     grid = Grid("Bit by bit", (("part", ""), ("bits", ""), ("stands for", "")), tuple(rows))
     drawn = replace(form, digits=encoding.bits, worked=meaning.worked)
-    return AnswerContent((*encoding_figures(encoding), *figures), grid, bits=drawn)
+    return AnswerContent((*encoding_figures(encoding, ask), *figures), grid, bits=drawn)
 
 
 def format_figures(row: Dtype) -> Iterator[Figure]:
@@ -57,11 +57,15 @@ def format_figures(row: Dtype) -> Iterator[Figure]:
         yield Figure("block", "values a block", block)
 
 
-def encoding_figures(encoding: Encoding) -> Iterator[Figure]:
+def encoding_figures(encoding: Encoding, ask: DtypeAsk) -> Iterator[Figure]:
     """The bits of a value, what they stand for, and how far that is from it."""
     yield Figure("encoding", "bits, from the left", " ".join(text for _, text in encoding.parts))
     if encoding.name in SCALES:
-        yield Figure("scale", "scale", encoding.scale, "plain")
+        largest = "" if ask.largest is not None or not encoding.value else ", whose largest is the value"
+        yield Figure("scale", f"scale {scale_words(encoding.name)}{largest}", encoding.block_scale, "plain")
+    if encoding.name == "nvfp4":
+        assumed = "" if ask.tensor_largest is not None else ", taken as 1"
+        yield Figure("tensor_scale", f"scale of the tensor, in fp32{assumed}", encoding.tensor_scale, "plain")
     if encoding.stored is None:
         yield Figure("stored", "stored value", "inf" if encoding.value > 0 else "-inf")
         return
@@ -70,6 +74,14 @@ def encoding_figures(encoding: Encoding) -> Iterator[Figure]:
     if encoding.value:
         yield Figure("relative_error", "error over value", abs(encoding.stored / encoding.value - 1), "plain")
     yield Figure("spacing", "from there to the next value", encoding.spacing, "plain")
+
+
+def scale_words(name: str) -> str:
+    """What shares the scale that a format's values are times, and what that is stored as."""
+    scales = DTYPES[name].scales
+    block, form = BLOCKS[name] if name in BLOCKS else (scales[0].block, scales[0].dtype)
+    shared = f"of a block of {block}" if block > 0 else "of a row"
+    return f"{shared}, in fp32 before it is {form} itself" if name == "nf4_double" else f"{shared}, in {form}"
 
 
 @dataclass(frozen=True)

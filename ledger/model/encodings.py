@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from ledger.model.dtypes import BLOCKS, CODE_BITS, DTYPES, UNSIGNED, Dtype, bits
+from ledger.model.dtypes import CODE_BITS, DTYPES, UNSIGNED, Dtype, bits
 
 # The 16 values of nf4 over its scale (bitsandbytes 0.50, csrc/kernels.cu, nf4_dequantization_lut; Dettmers et al. 2023,
 # arXiv 2305.14314, appendix E).
@@ -25,7 +25,8 @@ NF4 = tuple(
 class Encoding:
     """A value as a number format stores it: `parts` are its bits from the left, as text of 0 and 1 by part.
 
-    `stored` is what they stand for, `scale` included; None of an infinity. `spacing`: from there to the next value.
+    `stored` is what they stand for, scales included; None of an infinity. `spacing`: from there to the next value.
+    `block_scale` is of the values that share one, `tensor_scale` of all in nvfp4.
     """
 
     name: str
@@ -33,7 +34,13 @@ class Encoding:
     parts: tuple[tuple[str, str], ...]
     stored: Fraction | None
     spacing: Fraction
-    scale: Fraction = Fraction(1)
+    block_scale: Fraction = Fraction(1)
+    tensor_scale: Fraction = Fraction(1)
+
+    @property
+    def scale(self) -> Fraction:
+        """What the bits stand for is times this."""
+        return self.block_scale * self.tensor_scale
 
     @property
     def bits(self) -> str:
@@ -104,21 +111,29 @@ def _stored_scale(name: str, scale: Fraction) -> Fraction:
     return Fraction(DTYPES[name].largest) if stored is None else stored
 
 
-def _scale_of_two(largest: Fraction) -> Fraction:
-    """The scale of a block in nvfp4, whose largest value becomes 6: in e4m3, and the tensor's fp32 scale is taken as 1.
+def _block_scale_of_nvfp4(largest: Fraction) -> Fraction:
+    """The e4m3 scale of a block in nvfp4, by which its largest value becomes 6, within the normal values of e4m3.
 
-    What is no normal value of e4m3 is left to that scale, by which the block's own is then 448.
+    As torchao has it (pytorch/ao, torchao/prototype/mx_formats/nvfp4_tensor.py, nvfp4_quantize). What is beyond them
+    is for the scale of the tensor.
     """
-    scale, row = largest / 6, DTYPES["fp8_e4m3"]
-    holds = row.smallest_normal <= scale <= row.largest
-    return _stored_scale("fp8_e4m3" if holds else "fp32", scale)
+    row = DTYPES["fp8_e4m3"]
+    within = max(Fraction(row.smallest_normal), min(largest / 6, Fraction(row.largest)))
+    return _stored_scale(row.name, within)
+
+
+def _tensor_scale(name: str, largest: Fraction | None) -> Fraction:
+    """The fp32 scale of a tensor in nvfp4 whose largest magnitude is this: its block's scale is 448; 1 of none."""
+    if largest is None or name != "nvfp4":
+        return Fraction(1)
+    return _stored_scale("fp32", largest / 6 / Fraction(DTYPES["fp8_e4m3"].largest)) or Fraction(1)
 
 
 # By format: the scale of a block whose largest magnitude is given.
 SCALES: Mapping[str, Callable[[Fraction], Fraction]] = {
     "mxfp8": lambda largest: power_scale(DTYPES["mxfp8"], largest),
     "mxfp4": lambda largest: power_scale(DTYPES["mxfp4"], largest),
-    "nvfp4": _scale_of_two,
+    "nvfp4": _block_scale_of_nvfp4,
     "int8": lambda largest: _stored_scale("fp32", largest / 127),  # LLM.int8, a row
     "int4": lambda largest: _stored_scale("fp16", 2 * largest / 15),  # AWQ, from -largest to largest
     "nf4": lambda largest: _stored_scale("fp32", largest),
@@ -141,14 +156,18 @@ def _code(value: Fraction) -> tuple[int, Fraction, Fraction]:
     return code, NF4[code], min(gaps[max(code - 1, 0) : code + 1])
 
 
-def encoded(name: str, value: Fraction, largest: Fraction | None = None) -> Encoding:
+def encoded(
+    name: str, value: Fraction, largest: Fraction | None = None, tensor_largest: Fraction | None = None
+) -> Encoding:
     """A value in a number format; `largest`: the largest magnitude of its block, which sets the scale.
 
-    Without it, that is the value's own in formats of blocks; whole numbers then have no scale.
+    Without it, that is the value's own. `tensor_largest` sets the tensor's scale in nvfp4, which is 1 without it.
     """
     row = DTYPES[name]
-    largest = abs(value) if largest is None and (name in BLOCKS or name in CODE_BITS) else largest
-    scale = SCALES[name](largest) if largest and name in SCALES else Fraction(1)
+    largest = abs(value) if largest is None else largest
+    tensor_scale = _tensor_scale(name, tensor_largest)
+    block_scale = SCALES[name](largest / tensor_scale) if largest and name in SCALES else Fraction(1)
+    scale = block_scale * tensor_scale
     over_scale = value / scale if scale else Fraction(0)
     stored: Fraction | None
     if name in CODE_BITS:
@@ -164,12 +183,16 @@ def encoded(name: str, value: Fraction, largest: Fraction | None = None) -> Enco
     for part, count in bits(name).parts:
         parts.append((part, text[:count]))
         text = text[count:]
-    return Encoding(name, value, tuple(parts), None if stored is None else stored * scale, spacing * scale, scale)
+    stored = None if stored is None else stored * scale
+    return Encoding(name, value, tuple(parts), stored, spacing * scale, block_scale, tensor_scale)
 
 
 def half_spacing(name: str, magnitude: Fraction) -> Fraction:
-    """Half the distance from a value to the next: a smaller change leaves it as it is (of a block, its largest)."""
-    return encoded(name, magnitude).spacing / 2
+    """Half the distance from a value to the next: a smaller change leaves it as it is (of a block, its largest).
+
+    In nvfp4 the scale of the tensor brings that of the block into the range of e4m3.
+    """
+    return encoded(name, magnitude, tensor_largest=magnitude).spacing / 2
 
 
 def relative_half_spacing(name: str) -> tuple[Fraction, Fraction]:

@@ -330,6 +330,11 @@ def test_a_value_is_drawn_bit_by_bit(tmp_path: Path) -> None:
         ("dtype: {name: e8m0, value: -1}", "cannot be stored in e8m0"),
         ("dtype: {name: bf16, value: 1, largest: 2}", "bf16 has no scales"),
         ("dtype: {name: nvfp4, value: -2, largest: 1}", "no less than the magnitude of `value`"),
+        ("dtype: {name: mxfp4, value: 1, tensor_largest: 2}", "mxfp4 has no scale of a tensor"),
+        (
+            "dtype: {name: nvfp4, value: 1, largest: 3, tensor_largest: 2}",
+            "no less than the magnitude of `value` and `largest`",
+        ),
         ("operation: {steps: [{activation: silu, over: a}], sizes: {a: 2}, dtype: int8}", "is not computed in int8"),
         ("operation: {steps: [{activation: silu}], sizes: {a: 2}}", "has no operation"),
         ("plan: gpt2", "asks nothing of its plan"),

@@ -64,8 +64,9 @@ def test_the_value_of_the_textbook_is_written_as_the_textbook_has_it() -> None:
     assert encoded("fp16", Fraction("0.15625")).bits == "0011000100000000"
     assert encoded("bf16", Fraction(-257)).stored == -256  # 8 bits of precision
     assert encoded("fp16", Fraction(65520)).stored is None  # half-way to the next, which there is none of
-    assert encoded("int8", Fraction(-200)).stored == -128
-    assert encoded("int8", Fraction(-3)).bits == "11111101"
+    assert encoded("int32", Fraction(-3 * 2**31)).stored == -(2**31)
+    assert encoded("int32", Fraction(-3)).bits == 30 * "1" + "01"
+    assert encoded("int8", Fraction(-3), Fraction(127)).bits == "11111101"
 
 
 def test_a_block_has_the_scale_of_its_largest() -> None:
@@ -79,7 +80,7 @@ def test_a_block_has_the_scale_of_its_largest() -> None:
             assert scale * top <= largest < 2 * scale * top
             assert scale.numerator == 1 or scale.denominator == 1
         scale = encoded("nvfp4", value, largest).scale
-        assert scale == encoded("fp8_e4m3" if largest >= Fraction(6, 64) else "fp32", largest / 6).stored
+        assert scale == encoded("fp8_e4m3", max(Fraction(1, 64), min(largest / 6, Fraction(448)))).stored
         for name in SCALES:
             found = encoded(name, value, largest)
             assert found.stored is not None
@@ -89,6 +90,20 @@ def test_a_block_has_the_scale_of_its_largest() -> None:
             assert encoded(name, found.stored, largest).stored == found.stored
     codes = [encoded("nf4", value, Fraction(1)).bits for value in NF4]
     assert codes == [f"{code:04b}" for code in range(16)]
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 10**12), Fraction(1, 10), Fraction(3, 10), Fraction(10**9)])
+def test_the_scale_of_a_block_is_one_that_its_format_holds(value: Fraction) -> None:
+    """NVFP4 has an e4m3 scale whatever the value is; with the tensor's in fp32 it is 448 and nothing is lost."""
+    found = encoded("nvfp4", value)
+    assert encoded("fp8_e4m3", found.block_scale).stored == found.block_scale
+    assert found.tensor_scale == 1
+    scaled = encoded("nvfp4", value, tensor_largest=value)
+    assert scaled.block_scale == 448
+    assert encoded("fp32", scaled.tensor_scale).stored == scaled.tensor_scale
+    for name, stored in (("nvfp4", scaled.stored), ("int8", encoded("int8", value).stored)):
+        assert stored is not None, name
+        assert abs(stored / value - 1) < Fraction(1, 10**6)
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp8_e4m3", "fp8_e5m2"])
