@@ -12,7 +12,7 @@ from ledger.model import strides
 from ledger.model.dtypes import DTYPES, FLOATS, POWERS
 from ledger.model.einsum_kernels import read_sizes, window_name, windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
-from ledger.model.encodings import SCALES
+from ledger.model.encodings import MINUS_ZERO, SCALES
 from ledger.spec.faults import Fault, Faults, StatedValue, fault_at
 from ledger.spec.named_parts import LibraryName
 from ledger.spec.parts import At, PartHeader
@@ -51,8 +51,13 @@ class ExpressionText(Label):
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The number that a text is, exactly: `0.15625`, `1e-8`, `1/3`; None of another text, or beyond fp64."""
+    """The number that a text is, exactly: `0.15625`, `1e-8`, `1/3`; None of another text, or beyond fp64.
+
+    `-0.0` has its sign.
+    """
     number = Fraction(text.strip()) if NUMBER.fullmatch(text.strip()) else None
+    if number == 0 and text.strip().startswith("-"):
+        return MINUS_ZERO
     return number if number is not None and abs(number) <= DTYPES["fp64"].largest else None
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.course.answers import AnswerContent, Figure, Grid
 from ledger.course.asks import DtypeAsk
 from ledger.model.dtypes import BLOCKS, CODE_BITS, DTYPES, UNSIGNED, Dtype, bits
-from ledger.model.encodings import NF4, SCALES, Encoding, encoded
+from ledger.model.encodings import NF4, SCALES, Encoding, MinusZero, encoded
 
 TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
 TITLES = {"mantissa": "mantissa bits, of the fraction", "value": "bits of the number", "code": "bits of the code"}
@@ -133,4 +133,4 @@ def _end(encoding: Encoding) -> str:
 
 def written(number: Fraction | float) -> str:
     """A number of any size with six figures at most."""
-    return f"{float(number):.6g}"
+    return "-0" if isinstance(number, MinusZero) else f"{float(number):.6g}"

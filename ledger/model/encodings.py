@@ -48,6 +48,18 @@ class Encoding:
         return "".join(text for _, text in self.parts)
 
 
+class MinusZero(Fraction):
+    """The type of zero with its sign bit set (IEEE 754-2019, section 3.3); what is computed with it is a Fraction."""
+
+
+MINUS_ZERO = MinusZero(0)
+
+
+def is_negative(value: Fraction) -> bool:
+    """Whether the sign bit of a value is set."""
+    return value < 0 or (not value and isinstance(value, MinusZero))
+
+
 # --- floating point ---
 
 
@@ -79,7 +91,9 @@ def rounded_float(row: Dtype, value: Fraction) -> Fraction | None:
         if not row.finite_only:
             return None
         nearest = largest
-    return -nearest if value < 0 else nearest
+    if not is_negative(value):
+        return nearest
+    return -nearest if nearest else MINUS_ZERO
 
 
 def float_bits(row: Dtype, value: Fraction, stored: Fraction | None) -> int:
@@ -93,8 +107,8 @@ def float_bits(row: Dtype, value: Fraction, stored: Fraction | None) -> int:
         code = int(magnitude / float_spacing(row, magnitude))  # the leading 1 of a normal value counts as an exponent
         if magnitude >= least:
             code += (power_of(magnitude) + row.bias - 1) * fraction_codes
-    is_negative = row.name not in UNSIGNED and value < 0
-    return code | (is_negative << (row.exponent_bits + row.mantissa_bits))
+    sign = row.name not in UNSIGNED and is_negative(value)
+    return code | (sign << (row.exponent_bits + row.mantissa_bits))
 
 
 # --- blocks, whole numbers and codes ---
@@ -168,7 +182,7 @@ def encoded(
     tensor_scale = _tensor_scale(name, tensor_largest)
     block_scale = SCALES[name](largest / tensor_scale) if largest and name in SCALES else Fraction(1)
     scale = block_scale * tensor_scale
-    over_scale = value / scale if scale else Fraction(0)
+    over_scale = value and (value / scale if scale else Fraction(0))
     stored: Fraction | None
     if name in CODE_BITS:
         number, stored, spacing = _code(over_scale)
@@ -183,7 +197,7 @@ def encoded(
     for part, count in bits(name).parts:
         parts.append((part, text[:count]))
         text = text[count:]
-    stored = None if stored is None else stored * scale
+    stored = stored * scale if stored else stored
     return Encoding(name, value, tuple(parts), stored, spacing * scale, block_scale, tensor_scale)
 
 

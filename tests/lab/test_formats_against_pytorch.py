@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from ledger.course.asks import exact_number
 from ledger.model.dtypes import DTYPES
 from ledger.model.encodings import encoded, half_spacing, relative_half_spacing
 
@@ -54,6 +55,19 @@ def test_casts_are_those_of_pytorch(name: str) -> None:
         found = encoded(name, Fraction(value))
         assert (math.inf if found.stored is None else abs(found.stored)) == abs(stored)
         assert int(found.bits, 2) == pattern
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("fp64", "e8m0")])
+@pytest.mark.parametrize("text", ["-0.0", "-0", "0", "-1e-40", "1e-60", "-1e-60"])
+def test_zeros_have_the_sign_of_pytorchs(name: str, text: str) -> None:
+    """Minus zero, and what is too small for a format and becomes it."""
+    value = exact_number(text)
+    assert value is not None
+    cast = torch.tensor(float(text), dtype=torch.float64).to(torch.float32).to(FORMATS[name])
+    pattern = int(cast.view(WHOLE[cast.element_size()]).to(torch.int64)) % 2 ** (8 * cast.element_size())
+    found = encoded(name, value)
+    assert int(found.bits, 2) == pattern
+    assert found.stored == cast.to(torch.float64).item()
 
 
 def test_4_bit_casts_are_those_of_ml_dtypes() -> None:
