@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 from ledger.cli import completion
 from ledger.cli.options import json_option, no_such_name, rarely, set_option, spec_argument
 from ledger.spec.problems import SpecError
+from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
     from ledger.books.closed_forms import PlanForms
@@ -17,7 +19,20 @@ if TYPE_CHECKING:
 RUNNERS_UP = 5  # moments that are listed: the fullest, and those that come next
 
 
-@click.command(name="explain")
+NEGATIVE = re.compile(r"-\.?\d.*")
+
+
+class CommandOfNumbers(click.Command):
+    """A command whose last argument may be a negative number, which is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, negative numbers behind all options."""
+        if "--" not in args and (negative := [text for text in args if NEGATIVE.fullmatch(text)]):
+            args = [*(text for text in args if text not in negative), "--", *negative]
+        return super().parse_args(ctx, args)
+
+
+@click.command(name="explain", cls=CommandOfNumbers)
 @spec_argument
 @click.argument("account", required=False, default="", shell_complete=completion.accounts)
 @set_option
@@ -38,8 +53,8 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
     import ledger
     from ledger.cli.tables import note_vain_settings, print_json
 
-    if is_format(spec):
-        explain_format(spec, account, as_json=as_json)
+    if name := format_named(spec, account):
+        explain_format(name, account, as_json=as_json)
         return
     if not account:
         raise click.MissingParameter(param_hint="'ACCOUNT'", param_type="argument")
@@ -70,6 +85,32 @@ def is_format(spec: str) -> bool:
     from ledger.model.dtypes import DTYPES
 
     return spec in DTYPES and not Path(spec).exists()
+
+
+def format_named(spec: str, value: str) -> str:
+    """The number format that SPEC names, in any case or as stacks spell it; empty where it is a plan.
+
+    Raises a usage error where it is neither, and what is asked of it is a number.
+    """
+    from ledger.course.asks import exact_number
+    from ledger.model.dtypes import DTYPES
+    from ledger.spec.library import default_library
+    from ledger.spec.load import load_spelling
+    from ledger.spec.near import closest, nearest
+
+    if is_format(spec):
+        return spec
+    if not re.fullmatch(r"\w[\w .-]*", spec) or Path(spec).exists() or Path(spec).suffix in YAML:
+        return ""
+    if default_library().matching_names("plan", spec):
+        return ""
+    spelt = {text.lower(): str(name) for text, name in load_spelling("dtype").spellings.items() if str(name) in DTYPES}
+    name = {**spelt, **{name.lower(): name for name in DTYPES}}.get(spec.lower(), "")
+    if not name and value and exact_number(value) is not None:
+        near = f"{nearest(spec, [*DTYPES])}; " if closest(spec, [*DTYPES]) else ""
+        message = f"no number format is named `{spec}`; {near}the formats are {', '.join(DTYPES)}"
+        raise click.BadParameter(message, param_hint="'SPEC'")
+    return name
 
 
 def explain_format(name: str, value: str, *, as_json: bool) -> None:

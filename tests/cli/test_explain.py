@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
 from click.testing import Result
 
 from ledger.books.compiled import Compiled
@@ -119,3 +120,31 @@ def test_a_small_value_survives_by_the_scale_of_its_block(command_line: Callable
     """What becomes of 1e-8 is said of formats whose values stand for themselves, and of no others."""
     for name, said in (("fp16", True), ("e2m1", True), ("mxfp8", False), ("mxfp4", False), ("nvfp4", False)):
         assert ("1e-8 survives" in command_line("explain", name, "1e-8").stdout) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"), [("-128", -128), ("-0.5", -0.5), ("-.5", -0.5), ("-1e-8", -1e-8), ("-1/4", -0.25)]
+)
+def test_a_negative_value_is_no_option(command_line: Callable[..., Result], value: str, stored: float) -> None:
+    """It is an argument before options and behind them; what is no number is still an option that there is not."""
+    for words in (["fp32", value, "--json"], ["--json", "fp32", value], ["fp32", "--json", "--", value]):
+        figures = json.loads(command_line("explain", *words).stdout)["figures"]
+        assert figures["stored"]["value"] == pytest.approx(stored)
+    result = command_line("explain", "fp32", "-x")
+    assert (result.exit_code, "No such option" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("spelt", "name"), [("float16", "fp16"), ("FP16", "fp16"), ("BFloat16", "bf16")])
+def test_formats_go_by_the_words_of_stacks(command_line: Callable[..., Result], spelt: str, name: str) -> None:
+    """In any case, as the library's spellings have them."""
+    assert json.loads(command_line("explain", spelt, "1", "--json").stdout)["format"] == name
+
+
+@pytest.mark.parametrize(("spelt", "near"), [("half", ""), ("e4m3", "`fp8_e4m3`"), ("fp4", "`nvfp4`")])
+def test_what_is_no_format_is_said_to_be_none(command_line: Callable[..., Result], spelt: str, near: str) -> None:
+    """Where a number is asked of it: the formats are listed; a plan that is not there is still a missing file."""
+    result = command_line("explain", spelt, "0.5")
+    assert (result.exit_code, near in result.stderr) == (2, True)
+    assert f"no number format is named `{spelt}`" in result.stderr
+    assert "bf16, fp16, fp8_e4m3" in result.stderr
+    assert "number format" not in command_line("explain", spelt, "memory.peak").stderr
