@@ -52,10 +52,10 @@ def tensor(ask: TensorAsk) -> AnswerContent:
     binary = "in units of 2³⁰ B" if size >= SAID_IN_GIBIBYTES else ""
     formula = text(ask.copies * _bytes_form(Tensor("x", dims, ask.dtype)))
     figures = [Figure("bytes", "bytes", size, "B", formula), Figure("gibibytes", binary, Fraction(size, 2**30), "GiB")]
-    if (packed := dtypes.stored_bytes(ask.dtype, start.extent))[1]:
+    if (packed := dtypes.stored_bytes(ask.dtype, start.extent, start.row))[1]:
         figures.append(Figure("values", "of these of values", ask.copies * packed[0], "B"))
-        figures.append(Figure("scales", "of these of scales, one for a block of which the last may be short",
-                              ask.copies * packed[1], "B"))  # fmt: skip
+        said = "of these of scales, one for a block along the last dim, of which the last may be short"
+        figures.append(Figure("scales", said, ask.copies * packed[1], "B"))
     if beside := _bytes_beside(ask):
         figures.append(Figure("as_weight", "with the scales that stand beside a weight", size + beside, "B"))
     figures += fitting(size, ask.memory)
@@ -97,8 +97,12 @@ def _bytes_form(x: Tensor) -> sympy.Expr:
     if x.dtype not in BLOCKS:
         return CeilDiv(x.elements() * dtypes.code_bits(x.dtype), 8) if dtypes.code_bits(x.dtype) % 8 else x.bytes()
     block, scale = BLOCKS[x.dtype]
+    blocks = CeilDiv(x.elements(), block)
+    if len(x.dims) > 1:  # along the last dim
+        row = replace(x, dims=x.dims[-1:])
+        blocks = x.elements() / row.elements() * CeilDiv(row.elements(), block)
     values = replace(x, dtype="fp8_e4m3" if dtypes.code_bits(x.dtype) == 8 else "e2m1")
-    return total((_bytes_form(values), sized(scale, CeilDiv(x.elements(), block))))
+    return total((_bytes_form(values), sized(scale, blocks)))
 
 
 def moved(x: strides.Strided, move: Mapping[str, object]) -> strides.Strided:

@@ -158,13 +158,17 @@ def code_bits(name: str) -> int:
     return int(8 * (size(name) - (size(scale) / block if scale else 0)))
 
 
-def stored_bytes(name: str, elements: int) -> tuple[int, int]:
-    """Whole bytes of so many values in a row, and of the scales of their blocks, of which the last may be short.
+def stored_bytes(name: str, elements: int, row: int = 0) -> tuple[int, int]:
+    """Whole bytes of so many values, and of the scales of their blocks, which lie along rows of `row` values.
 
-    What stands beside matrices that are only stored in a format is not counted: see `Dtype.scales`.
+    All are one row where it is 0; the last block of a row may be short (pytorch/ao, torchao/prototype/mx_formats,
+    mx_tensor.py and nvfp4_tensor.py: blocks along the last dimension). What stands beside matrices that are only
+    stored in a format is not counted: see `Dtype.scales`.
     """
     block, scale = BLOCKS.get(name, (0, ""))
-    return -(-elements * code_bits(name) // 8), -(-elements // block) * code_bits(scale) // 8 if block else 0
+    row = row or max(elements, 1)
+    scales = elements // row * -(-row // block) if block else 0
+    return -(-elements * code_bits(name) // 8), scales * code_bits(scale) // 8 if block else 0
 
 
 def is_stored_only(name: str) -> bool:

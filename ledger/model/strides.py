@@ -24,7 +24,7 @@ class MoveError(ValueError):
 class Strided:
     """Sizes and strides by dim, in elements, and the place of the first element in `storage`, a number per allocation.
 
-    `extent` is how many elements the storage has.
+    `extent` is how many elements the storage has, `row` how many lie along the dim of stride 1.
     """
 
     dims: tuple[str, ...]
@@ -34,6 +34,7 @@ class Strided:
     offset: int = 0
     storage: int = 0
     extent: int = 0
+    row: int = 0
 
     @property
     def elements(self) -> int:
@@ -43,7 +44,7 @@ class Strided:
     @property
     def bytes(self) -> int:
         """Bytes of its storage: whole ones, and scales of whole blocks."""
-        return sum(dtypes.stored_bytes(self.dtype, self.extent))
+        return sum(dtypes.stored_bytes(self.dtype, self.extent, self.row))
 
     @property
     def contiguous(self) -> bool:
@@ -77,7 +78,14 @@ def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def fresh(shape: Mapping[str, int], dtype: str) -> Strided:
     """A new tensor, its last dim fastest."""
-    return Strided(tuple(shape), (sizes := tuple(shape.values())), row_major(sizes), dtype, extent=math.prod(sizes))
+    sizes = tuple(shape.values())
+    strides = row_major(sizes)
+    return Strided(tuple(shape), sizes, strides, dtype, extent=math.prod(sizes), row=row_of(sizes, strides))
+
+
+def row_of(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements lie along the dim of stride 1, the last where several have it; 1 of a scalar."""
+    return ([1] + [size for size, stride in zip(sizes, strides, strict=True) if stride == 1])[-1]
 
 
 # --- views ---
@@ -178,9 +186,8 @@ def view(x: Strided, shape: Mapping[str, int]) -> Strided:
 
 def copied(x: Strided, strides: Sequence[int], dtype: str = "") -> Strided:
     """A copy of the elements, in storage of its own."""
-    return replace(
-        x, strides=tuple(strides), dtype=dtype or x.dtype, offset=0, storage=x.storage + 1, extent=x.elements
-    )
+    laid = replace(x, strides=tuple(strides), dtype=dtype or x.dtype, row=row_of(x.sizes, strides))
+    return replace(laid, offset=0, storage=x.storage + 1, extent=x.elements)
 
 
 def reshape(x: Strided, shape: Mapping[str, int]) -> Strided:

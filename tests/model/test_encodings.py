@@ -10,6 +10,7 @@ import pytest
 
 from ledger.model.dtypes import BLOCKS, DTYPES, code_bits, stored_bytes
 from ledger.model.encodings import NF4, SCALES, encoded, half_spacing, relative_half_spacing
+from ledger.model.strides import clone, contiguous, fresh, transpose
 
 
 def values_by_code(exponent: int, mantissa: int, bias: int, last: int) -> list[Fraction]:
@@ -129,3 +130,17 @@ def test_memory_is_whole_bytes_and_whole_blocks(name: str, elements: int, stored
     """Two values of 4 bits a byte, the last one alone; a scale for each block, of which the last is short."""
     assert stored_bytes(name, elements) == stored
     assert elements * code_bits(name) <= 8 * stored[0] < elements * code_bits(name) + 8
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "row", "scales"),
+    [("nvfp4", 3, 17, 6), ("nvfp4", 3, 16, 3), ("mxfp4", 3, 17, 3), ("mxfp8", 2, 65, 6), ("nf4", 3, 17, 0)],
+)
+def test_no_block_crosses_rows(name: str, rows: int, row: int, scales: int) -> None:
+    """Each row has its own blocks along the last dim, of which the last may be short."""
+    assert stored_bytes(name, rows * row, row)[1] == scales
+    tensor = fresh({"heads": 1, "r": rows, "c": row}, name)
+    assert tensor.bytes == sum(stored_bytes(name, rows * row, row))
+    turned = transpose(tensor, ["r", "c"])
+    assert clone(turned, True).bytes == tensor.bytes  # in the order of the original
+    assert contiguous(turned, True).bytes == sum(stored_bytes(name, rows * row, rows))
