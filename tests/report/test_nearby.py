@@ -122,7 +122,9 @@ def test_what_prices_rest_on_sums_up(compiled: Compiled) -> None:
     told = basis_sentence(compiled)
     assert told.startswith(compiled.verdict.evidence.capitalize())
     assert "data sheets" in told
-    assert "what kernels and transfers add to a step rests on" in told
+    assert "of a step's time rests on" in told
+    waiting = replace(compiled, totals={**compiled.totals, "time.data.wait": 1.0})
+    assert "of what kernels and transfers add to a step rests on" in basis_sentence(waiting)
     assert basis_sentence(replace(compiled, roles=())) == NAPKIN
 
 

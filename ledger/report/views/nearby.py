@@ -224,7 +224,6 @@ def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
 # --- the evidence behind the prices of a step ---
 
 NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
-PRICED = "what kernels and transfers add to a step"
 LEAST = 0.0005  # a share that prints as nought is not told
 
 
@@ -240,10 +239,11 @@ def basis_sentence(compiled: Compiled) -> str:
     sources = (*devices, (rests.figures, "single published figures"), (rests.sheets, "data sheets"))
     shares = [(share, source) for share, source in sources if share >= LEAST]
     word = compiled.verdict.evidence.capitalize()
+    priced = "what kernels and transfers add to a step" if compiled.totals.get("time.data.wait") else "a step's time"
     if len(shares) == 1:
-        return f"{word}: {PRICED} rests on {shares[0][1]} alone."
+        return f"{word}: {priced} rests on {shares[0][1]} alone."
     first, *middle, last = (f"{numbers.percent(share)} on {source}" for share, source in shares)
-    first = first.replace(" on ", f" of {PRICED} rests on ", 1)
+    first = first.replace(" on ", f" of {priced} rests on ", 1)
     return f"{word}: {', '.join((first, *middle))} and {last}."
 
 
