@@ -292,10 +292,10 @@ def test_every_format_has_bits_and_a_size(tmp_path: Path, dtype: str) -> None:
             "{shape: {}, dtype: fp32, moves: [{view: {a: 1, b: 1}}, {view: {}}, {to: bf16}]}",
             {"bytes": 4, "new_bytes": 2},
         ),
-        ("{shape: {a: 7, b: 5}, dtype: nvfp4}", {"bytes": 21, "values": 18, "scales": 3}),
+        ("{shape: {a: 7, b: 5}, dtype: nvfp4}", {"bytes": 25, "values": 18, "scales": 7}),
         ("{shape: {a: 7, b: 5}, dtype: int4, copies: 2}", {"bytes": 36, "as_weight": 2 * (18 + 2 + 1)}),
         ("{shape: {a: 7, b: 5}, dtype: int8}", {"bytes": 35, "as_weight": 35 + 7 * 4}),
-        ("{shape: {a: 7, b: 5}, dtype: mxfp8, element: {a: 1, b: 2}}", {"bytes": 37, "address": 7}),
+        ("{shape: {a: 7, b: 5}, dtype: mxfp8, element: {a: 1, b: 2}}", {"bytes": 42, "address": 7}),
         ("{shape: {a: 7, b: 5}, dtype: int4, element: {a: 1, b: 2}}", {"bytes": 18, "address": 3}),
     ],
 )

@@ -157,6 +157,7 @@ COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it 
     **dict.fromkeys(("seq_len", "source_len", "max_seq_len", "window", "chunk", "tokens"), "tokens"),
     **dict.fromkeys(("micro_batch", "global_batch", "concurrency", "sequences"), "sequences"),
     "speculative": "tokens a step",
+    "step": "times the learning rate",
     **dict.fromkeys(("repeat", "every", "segment", "layers", "first", "last"), "layers"),
     **dict.fromkeys(("heads", "kv_heads"), "heads"),
     **dict.fromkeys(("d_model", "d_ff", "head_dim", "v_head_dim", "nope_head_dim", "rope_head_dim"), "wide"),
