@@ -55,7 +55,7 @@ class BatchPart:
         return held / symbol("context") if self._is_cut else held
 
     def bytes(self, plan: Plan) -> Amount:
-        """The same at the sizes of a plan, which may be arrays."""
+        """Bytes of a micro-batch at the sizes of a plan, which may be arrays."""
         sizes = _sizes(plan)
         moved: Amount = float(dtypes.size(self.dtype))
         for letter in self.letters:

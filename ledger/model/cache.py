@@ -44,7 +44,7 @@ class StoredProduct(Contraction):
         return product(self.run_share(), super().masked())
 
     def repeated(self) -> sympy.Expr:
-        """Those that the other devices of `copies` run on the same result."""
+        """Operations that the other devices of `copies` run on the same result."""
         return product(self.run_share(), super().repeated())
 
     def traffic(self) -> sympy.Expr:

@@ -41,7 +41,7 @@ class TrainedModel:
         yield from _local(*self.built.buffers(), *self.built.parameters(), *self.optimizer.states())
 
     def gradients(self) -> Iterator[Tensor]:
-        """Those that last from step to step; of a DTensor, this rank's part."""
+        """Gradients that last from step to step; of a DTensor, this rank's part."""
         yield from _local(*(weight.grad for weight in self.built.parameters() if weight.grad is not None))
 
 
