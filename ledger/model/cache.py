@@ -36,15 +36,15 @@ class StoredProduct(Contraction):
         return rational(1 - pruned.share) if pruned and pruned.skips else ONE
 
     def useful(self) -> sympy.Expr:
-        """2 x the products that are run, of which every copy does its share."""
+        """FLOPs: 2 x the products that are run, of which every copy does its share."""
         return product(self.run_share(), super().useful())
 
     def masked(self) -> sympy.Expr:
-        """Those of them on points that the mask throws away."""
+        """FLOPs that are run on points which the mask throws away."""
         return product(self.run_share(), super().masked())
 
     def repeated(self) -> sympy.Expr:
-        """Operations that the other devices of `copies` run on the same result."""
+        """FLOPs that the other devices of `copies` run on the same result."""
         return product(self.run_share(), super().repeated())
 
     def traffic(self) -> sympy.Expr:
